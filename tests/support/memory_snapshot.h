@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <list>
 #include <optional>
 
@@ -58,6 +59,8 @@ class MemorySnapshot : public StoreSnapshot {
     void add(Process process) { processes_.push_back(std::move(process)); }
     void add(LossRow loss) { losses_.push_back(loss); }
     void add(GapRow gap) { gaps_.push_back(std::move(gap)); }
+    /// Blocks have rows so much later than they ended, as where CPUs are read one after the other.
+    void delay_rows(std::function<uint64_t(const Event&)> delay_ns) { delay_ns_ = std::move(delay_ns); }
     /// From here on every scan fails with it.
     void fail_scans(Error error) { scan_error_ = std::move(error); }
 
@@ -171,8 +174,9 @@ class MemorySnapshot : public StoreSnapshot {
         if (boot_index != 0) return {};
         const bool imported = std::any_of(gaps_.begin(), gaps_.end(),
                                           [](const GapRow& gap) { return gap.reason == GapReason::imported; });
-        const auto place_of = [imported](const Event& event) {
-            return std::pair(imported ? event.start_ns : saturating_end_ns(event), event.sequence);
+        const auto place_of = [&](const Event& event) {
+            const uint64_t delay_ns = delay_ns_ ? delay_ns_(event) : 0;
+            return std::pair((imported ? event.start_ns : saturating_end_ns(event)) + delay_ns, event.sequence);
         };
         std::stable_sort(events_.begin(), events_.end(),
                          [&](const Event& a, const Event& b) { return place_of(a) < place_of(b); });
@@ -217,6 +221,7 @@ class MemorySnapshot : public StoreSnapshot {
     std::map<uint32_t, FileRow> files_;
     std::map<StackFrame, SymbolRow> symbols_;
     std::optional<Error> scan_error_;
+    std::function<uint64_t(const Event&)> delay_ns_;
 };
 
 /// Rows made as they are asked for, in order of start: for more of them than memory holds.

@@ -117,6 +117,21 @@ TEST(LostTime, IsNotTakenForNothingByWhatNobodySeesThatHadTheCpu) {
     }
 }
 
+// Few cycles look as if they were left alone, and the others differ by just what they waited.
+TEST(LostTime, IsNotTakenForNothingByWaitsThatWereNotRecorded) {
+    Program program{.launch_ns = 250 * us, .kernel_ns = 2 * us, .hog = HogRuns::always};
+    program.unseen_every = 40;
+    expect_true(compare(program, "cpu-contention"));
+}
+
+// The same, but these few are alike: the device works on for a while in all of them.
+TEST(LostTime, IsWhatItIsBesideFewCyclesThatWereLeftAlone) {
+    Program program{.launches = 1, .kernel_ns = 10 * ms, .hog = HogRuns::always};
+    program.alone_every = 20;
+    program.after_ns = 8 * ms;
+    expect_true(compare(program, "cpu-contention"));
+}
+
 constexpr Program worker{.kernel_ns = 50 * us, .own_ns = 8 * ms, .hog = HogRuns::always};
 
 // Most of the time that its hog takes passes between its calls.
@@ -190,6 +205,39 @@ TEST(LostTime, OfAThreadThatLaunchesForAnotherIsWhatThatOneWaitedLonger) {
         program.hog_of_another = hog_of_another;
         expect_true(compare(program, "cpu-contention"));
     }
+}
+
+// CPUs are read one after the other: what one did at the end of a block is in the next.
+TEST(LostTime, OfAThreadThatLaunchesForAnotherIsTheSameWhereItsRowsComeLater) {
+    Program program{.launches = 10, .launch_ns = 50 * us, .kernel_ns = 5 * us, .hog = HogRuns::always};
+    program.of_another = 80;
+    program.hog_of_another = true;
+    const auto in_time = static_cast<double>(compare(program, "cpu-contention").finding.lost_ns);
+    for (const uint64_t late_ns : {ms, 100 * ms, 900 * ms}) {
+        program.rows_late_ns = late_ns;
+        const Compared late = compare(program, "cpu-contention");
+        expect_true(late);
+        EXPECT_NEAR(static_cast<double>(late.finding.lost_ns), in_time, 0.01 * in_time) << late_ns;
+    }
+}
+
+// Of more threads than there is room for, those of the crowd are forgotten, and the others have new numbers.
+TEST(LostTime, OfAThreadThatLaunchesForAnotherIsTheSameBesideACrowd) {
+    Program program{.launches = 10, .launch_ns = 50 * us, .kernel_ns = 5 * us, .hog = HogRuns::always};
+    program.of_another = 80;
+    program.hog_of_another = true;
+    uint64_t lost_ns = 0;
+    for (const uint64_t crowd : {0, 20'000}) {
+        SimulatedThread thread(program);
+        thread.run(1'000);
+        thread.add_crowd(crowd);
+        for (const Finding& finding : thread.explain().findings) {
+            if (finding.kind != "cpu-contention") continue;
+            if (crowd == 0) lost_ns = finding.lost_ns;
+            EXPECT_EQ(finding.lost_ns, lost_ns);
+        }
+    }
+    EXPECT_GT(lost_ns, 4 * second);
 }
 
 // Who woke the one that waits for the device launches nothing: it may have slept for anything.

@@ -34,6 +34,8 @@ struct Program {
     uint64_t launches_ahead = 1;  ///< steps from one synchronisation to the next
     HogRuns hog = HogRuns::never;
     uint64_t hog_every = 1;    ///< steps, in the others it sleeps
+    uint64_t alone_every = 0;  ///< steps, in which it sleeps
+    uint64_t after_ns = 0;     ///< between the launches of a step and its end
     unsigned least_turns = 1;  ///< of others, before it is its own again
     unsigned most_turns = 1;
     bool by_quota = false;     ///< there is no hog, but a quota that is used up
@@ -50,8 +52,10 @@ struct Program {
     uint64_t of_another = 0;       ///< launches of each step, by a thread on a CPU of its own for which it waits
     bool hog_of_another = false;   ///< only that CPU has a hog
     bool another_synchronises = false;
+    uint64_t rows_late_ns = 0;  ///< of the other one: recorded so much later than they ended
     bool knows_last_wait = true;
     uint64_t interrupted_every = 0;  ///< steps, whose synchronisation ends with an interrupt that is in no trace
+    uint64_t unseen_every = 0;       ///< steps, whose waits are in no trace
     double jitter = 0.01;
 };
 
@@ -66,6 +70,8 @@ class SimulatedThread {
         snapshot_.add(row);
         slice_left_ = slice();
         if (program_.of_another != 0) slice_left_of_another_ = slice();
+        snapshot_.delay_rows(
+            [late_ns = program_.rows_late_ns](const Event& row) { return row.tid == another ? late_ns : 0; });
     }
 
     /// How long it takes.
@@ -75,7 +81,9 @@ class SimulatedThread {
             synchronise(load);
         }
         for (uint64_t step = 0; step < steps; ++step) {
-            hog_sleeps_ = step % program_.hog_every != 0;
+            hog_sleeps_ =
+                step % program_.hog_every != 0 || (program_.alone_every != 0 && step % program_.alone_every == 7);
+            is_unseen_ = program_.unseen_every != 0 && step % program_.unseen_every == 7;
             run_between_calls(program_.own_ns);
             if (program_.idles_every != 0 && step % program_.idles_every == 7) {
                 idle_from_.push_back(now_);
@@ -86,6 +94,7 @@ class SimulatedThread {
                 const bool reads = i == 0 && program_.reads_every != 0 && step % program_.reads_every == 7;
                 launch(program_.kernel_ns, reads ? program_.read_ns : 0);
             }
+            if (program_.after_ns != 0) run_between_calls(program_.after_ns);
             if (program_.of_another != 0) let_another_launch();
             if (program_.hands_over_ns != 0) be_off(now_, now_ + jittered(program_.hands_over_ns), BlockedReason::none);
             if ((step + 1) % program_.launches_ahead == 0) synchronise(step);
@@ -101,6 +110,20 @@ class SimulatedThread {
         for (unsigned i = 0; i < times; ++i) {
             now_ += ms;
             lose_cpu();
+        }
+    }
+
+    /// Another process meanwhile: each of its threads waits for the device once.
+    void add_crowd(uint64_t threads) {
+        for (uint64_t i = 0; i < threads; ++i) {
+            Event call;
+            call.op = sync_op;
+            call.tgid = 999;
+            call.tid = static_cast<uint32_t>(10'000 + i);
+            call.process_start_ns = 6;
+            call.start_ns = second + (now_ - second) / threads * i;
+            call.duration_ns = ms;
+            snapshot_.add(call);
         }
     }
 
@@ -183,6 +206,10 @@ class SimulatedThread {
     }
     /// Off the CPU: asleep up to `woken_ns`, and from there without a CPU up to `to_ns`.
     void be_off(uint64_t woken_ns, uint64_t to_ns, BlockedReason reason) {
+        if (is_unseen_) {
+            now_ = to_ns;
+            return;
+        }
         Event wait;
         wait.op = op_wait;
         wait.tgid = pid;
@@ -284,7 +311,7 @@ class SimulatedThread {
     uint64_t another_done_ns_ = 0, slice_left_of_another_ = 0;
     Event call_;
     bool in_call_ = false;
-    bool hog_sleeps_ = false;
+    bool hog_sleeps_ = false, is_unseen_ = false;
 };
 
 }  // namespace ingero::test

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -204,9 +205,19 @@ void Cycles::leave_others(Thread& thread, bool has_ended, std::vector<ThreadLoss
 }
 
 void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
-    std::sort(judged_.begin(), judged_.end(),
-              [](const Judged& a, const Judged& b) { return is_before(a.call, b.call); });
-    for (const Judged& judged : judged_) {
+    uint64_t latest_ns = 0;
+    for (const Judged& judged : judged_) latest_ns = std::max(latest_ns, judged.call.end_ns);
+    if (const uint64_t until_ns = settled_ns(judged_until_, latest_ns, judged_.size()); until_ns != 0)
+        take_judged(until_ns, ret_losses);
+    ret_losses.insert(ret_losses.end(), of_others_.begin(), of_others_.end());
+    of_others_.clear();
+}
+
+void Cycles::take_judged(uint64_t until_ns, std::vector<ThreadLoss>& ret_losses) {
+    const auto held = std::partition(judged_.begin(), judged_.end(),
+                                     [until_ns](const Judged& judged) { return judged.call.end_ns <= until_ns; });
+    std::sort(judged_.begin(), held, [](const Judged& a, const Judged& b) { return is_before(a.call, b.call); });
+    for (const Judged& judged : std::span(judged_.begin(), held)) {
         Thread& thread = threads_[judged.call.thread];
         const ThreadKey& key = index_.key(judged.call.of);
         if (judged.is_sleep) {
@@ -242,9 +253,7 @@ void Cycles::end_judged_block(std::vector<ThreadLoss>& ret_losses) {
         if (judged.call.what != 0) leave_others(thread, true, ret_losses);
         if (judged.call.what == thread.pacing) settle(judged.call.thread, true, ret_losses);
     }
-    judged_.clear();
-    ret_losses.insert(ret_losses.end(), of_others_.begin(), of_others_.end());
-    of_others_.clear();
+    judged_.erase(judged_.begin(), held);
 }
 
 // A thread that waits for no device loses what it waits. Of one that does, and has too few cycles, it is not known; nor
@@ -262,6 +271,7 @@ void Cycles::add_loss(const ProcessKey& process, uint32_t tid, const Judged& jud
 }
 
 void Cycles::finish(std::vector<ThreadLoss>& ret_losses) {
+    take_judged(UINT64_MAX, ret_losses);
     for (uint32_t number = 0; number < threads_.size(); ++number) {
         if (!threads_[number].length) continue;
         leave_others(threads_[number], false, ret_losses);

@@ -54,9 +54,11 @@ struct ThreadLoss {
 };
 
 /// Fed twice with the outermost calls of a window, the first time with those of the history before it too; blocks in
-/// the order in which they were recorded, rows of a block in any. Bounded, some 100 MiB at most: it keeps 1,024 threads
-/// from one learnt block to the next, and of each the four kinds of waits for the device in which it waits most. Where
-/// there are more threads it forgets first those that called longest before the window.
+/// the order in which they were recorded, rows of a block in any. CPUs are read one after the other, and what was read
+/// is stored in parts, so a row may have ended before some of a block before: by up to two seconds. Bounded, some 100
+/// MiB at most: it keeps 1,024 threads from one learnt block to the next, and of each the four kinds of waits for the
+/// device in which it waits most. Where there are more threads it forgets first those that called longest before the
+/// window.
 class Cycles {
   public:
     explicit Cycles(const Window& window);
@@ -75,7 +77,7 @@ class Cycles {
     void judge_gap_wait(const Event& wait, const Assignment& assignment);
     /// The same wait, as far as its thread slept: others may have worked for it meanwhile.
     void judge_sleep(const Event& wait);
-    /// Appends what was lost in cycles that have ended.
+    /// Appends what was lost in cycles of which all rows have come.
     void end_judged_block(std::vector<ThreadLoss>& ret_losses);
     /// What is left of cycles that have not.
     void finish(std::vector<ThreadLoss>& ret_losses);
@@ -142,6 +144,11 @@ class Cycles {
         uint64_t slept_ns = 0;      ///< at its beginning
         bool is_of_others() const { return of != thread; }
     };
+    /// Ends of rows.
+    struct Settled {
+        uint64_t latest_ns = 0;
+        uint64_t taken_ns = 0;
+    };
     struct Judged {
         Learnt call;
         Delays delays{};
@@ -189,6 +196,11 @@ class Cycles {
     bool is_for_other(const Learnt& wait) const;
     /// The part of another's call or wait in which the thread slept.
     static Window in_sleep(const Learnt& other, const Learnt& sleep);
+    /// Up to what end rows are taken in order, now that a block has come; 0: none are.
+    static uint64_t settled_ns(Settled& settled, uint64_t latest_ns, size_t held);
+    /// Those that ended by then.
+    void take_learnt(uint64_t until_ns);
+    void take_judged(uint64_t until_ns, std::vector<ThreadLoss>& ret_losses);
     /// The thread of its process that waits for what it gives the device; itself, where none or several do.
     uint32_t find_leader(uint32_t number);
     void take(Thread& thread, Learnt call);
@@ -218,7 +230,9 @@ class Cycles {
     uint32_t last_number_ = KeyIndex<ThreadKey>::none;
     size_t gap_waits_ = 0;
     std::vector<Learnt> learnt_;
+    size_t held_ = 0;  ///< the first so many are of earlier blocks
     std::vector<Judged> judged_;
+    Settled learnt_until_, judged_until_;
     bool forgot_callers_ = false;        ///< of the window: a thread that is not known may be one of them
     std::map<ProcessKey, Waits> waits_;  ///< of processes of which some thread waits for a device
     std::vector<ThreadLoss> of_others_;  ///< threads that there was no room for

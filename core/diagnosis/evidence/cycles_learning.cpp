@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <compare>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +19,14 @@ constexpr size_t max_with_block = 16'384;   ///< with those that a block adds, o
 constexpr size_t crowd = max_threads / 16;  ///< of threads: a process with more makes room before others do
 constexpr size_t max_kinds = 4;
 constexpr size_t max_gap_waits = 262'144;
-/// Undisturbed cycles, for each of which there are at most so many others: fewer are exceptions.
-constexpr uint64_t others_for_each = 64;
+/// How much later than another a row may come that ended before it: what is stored at once is of a second at most.
+constexpr uint64_t late_ns = 2'000'000'000;
+/// Rows that wait for such ones; beyond so many, only for those of the next block.
+constexpr size_t max_held = 65'536;
+/// Undisturbed cycles, for each of which there are at most so many others: fewer are exceptions. Where the others'
+/// waits explain their lengths, these are believed rather than few that differ as much: some of them had waits that
+/// were not recorded.
+constexpr uint64_t others_for_each = 64, others_if_explained = 8;
 /// Cycles that it takes where all are disturbed.
 constexpr size_t enough_disturbed = 16;
 /// Where cycles differ by what their waits differ by, they differ so many times less without these.
@@ -164,24 +171,44 @@ Window Cycles::in_sleep(const Learnt& other, const Learnt& sleep) {
 }
 
 void Cycles::end_learnt_block() {
-    for (const Learnt& call : learnt_)
+    const std::span block = std::span(learnt_).subspan(held_);
+    for (const Learnt& call : block)
         if (call.what != 0) note_wait(call);
-    for (Learnt& call : learnt_) {
+    for (Learnt& call : block) {
         threads_[call.of].leader = call.thread = find_leader(call.of);
         Thread& leader = threads_[call.thread];
         if (call.is_of_others() && !leader.leads) leader.leads_from_ns = leader.learnt_until_ns;
         leader.leads |= call.is_of_others();
     }
     // Once it is known who leads.
-    for (Learnt& call : learnt_) {
+    uint64_t latest_ns = 0;
+    for (Learnt& call : block) {
         if (call.is_gap_wait) take_gap_wait(call);
         uint64_t& until_ns = threads_[call.of].learnt_until_ns;
         until_ns = std::max(until_ns, call.end_ns);
+        latest_ns = std::max(latest_ns, call.end_ns);
     }
-    std::sort(learnt_.begin(), learnt_.end(), is_before);
-    for (const Learnt& call : learnt_) take(threads_[call.thread], call);
-    learnt_.clear();
+    held_ = learnt_.size();
+    if (const uint64_t until_ns = settled_ns(learnt_until_, latest_ns, held_); until_ns != 0) take_learnt(until_ns);
     if (threads_.size() > max_threads) make_room();
+}
+
+uint64_t Cycles::settled_ns(Settled& settled, uint64_t latest_ns, size_t held) {
+    const uint64_t before_ns = settled.latest_ns;
+    settled.latest_ns = std::max(before_ns, latest_ns);
+    if (held > max_held) return settled.taken_ns = before_ns;
+    // Many at once, so that those that are left are not looked at again and again.
+    const uint64_t until_ns = saturating_subtract(settled.latest_ns, late_ns);
+    return until_ns - std::min(until_ns, settled.taken_ns) < late_ns ? 0 : settled.taken_ns = until_ns;
+}
+
+void Cycles::take_learnt(uint64_t until_ns) {
+    const auto held = std::partition(learnt_.begin(), learnt_.end(),
+                                     [until_ns](const Learnt& call) { return call.end_ns <= until_ns; });
+    std::sort(learnt_.begin(), held, is_before);
+    std::for_each(learnt_.begin(), held, [this](const Learnt& call) { take(threads_[call.thread], call); });
+    learnt_.erase(learnt_.begin(), held);
+    held_ = learnt_.size();
 }
 
 bool Cycles::is_before(const Learnt& a, const Learnt& b) {
@@ -231,6 +258,12 @@ void Cycles::make_room() {
         kept_index.find_or_add({rank->process, rank->tid});
         kept.push_back(std::move(threads_[rank->number]));
     }
+    std::erase_if(learnt_, [&](const Learnt& call) { return numbers[call.of] == KeyIndex<ThreadKey>::none; });
+    for (Learnt& call : learnt_) {
+        call.of = numbers[call.of];
+        call.thread = numbers[call.thread] == KeyIndex<ThreadKey>::none ? call.of : numbers[call.thread];
+    }
+    held_ = learnt_.size();
     for (uint32_t number = 0; number < kept.size(); ++number) {
         uint32_t& leader = kept[number].leader;
         leader = numbers[leader] == KeyIndex<ThreadKey>::none ? number : numbers[leader];
@@ -355,37 +388,53 @@ std::optional<Cycles::Length> Cycles::length_of(const Kind& kind) {
     const auto between = [&length](auto& lengths) {
         return length(quantile_of(lengths, 0.1), quantile_of(lengths, 0.5), quantile_of(lengths, 0.9));
     };
+    struct Waits {
+        std::vector<Weighted<float>> lengths, rests;
+        bool is_enough = false, explain = false;
+    };
+    const auto spread = [](auto& values) { return quantile_of(values, 0.9) - quantile_of(values, 0.1); };
+    std::optional<Waits> known;
+    const auto waits = [&]() -> Waits& {
+        if (known) return *known;
+        auto& [lengths, rests, is_enough, explain] = known.emplace();
+        float delays = 0, delays_for_device = 0;
+        for (const auto& [cycle, hash] : kind.cycles.kept()) {
+            if (cycle.length < from) continue;
+            lengths.push_back({cycle.length});
+            rests.push_back({cycle.length - cycle.delay});
+            delays += cycle.delay;
+            delays_for_device += cycle.delay_for_device;
+        }
+        is_enough = lengths.size() >= enough_disturbed;
+        explain =
+            is_enough && spread(rests) * is_explained < spread(lengths) && delays_for_device * few_for_device < delays;
+        return *known;
+    };
     // Of cycles that were left alone, those of this work; and how many of all of them that makes.
     const auto undisturbed = [&](const Sampler<float>& sampled, uint64_t count,
                                  uint64_t disturbed) -> std::optional<Length> {
-        std::vector<Weighted<float>> lengths;
+        std::vector<Weighted<float>> alone;
         for (const auto& [one, hash] : sampled.kept())
-            if (one >= from) lengths.push_back({one});
-        if (lengths.empty()) return std::nullopt;
-        count = count * lengths.size() / sampled.size();
+            if (one >= from) alone.push_back({one});
+        if (alone.empty()) return std::nullopt;
+        count = count * alone.size() / sampled.size();
         if (count < enough_calls || count < disturbed / others_for_each) return std::nullopt;
-        return between(lengths);
+        if (count < disturbed / others_if_explained && waits().explain &&
+            spread(alone) * is_explained > spread(waits().lengths))
+            return std::nullopt;
+        return between(alone);
     };
     if (auto inside = undisturbed(kind.lengths_inside, kind.undisturbed_inside, kind.disturbed_inside)) return inside;
     if (auto all = undisturbed(kind.undisturbed_lengths, kind.undisturbed, kind.disturbed)) return all;
-    std::vector<Weighted<float>> lengths, rests;
-    float delays = 0, delays_for_device = 0;
-    for (const auto& [cycle, hash] : kind.cycles.kept()) {
-        if (cycle.length < from) continue;
-        lengths.push_back({cycle.length});
-        rests.push_back({cycle.length - cycle.delay});
-        delays += cycle.delay;
-        delays_for_device += cycle.delay_for_device;
-    }
-    if (lengths.size() < enough_disturbed) return std::nullopt;
-    const auto spread = [](auto& values) { return quantile_of(values, 0.9) - quantile_of(values, 0.1); };
-    if (spread(rests) * is_explained < spread(lengths) && delays_for_device * few_for_device < delays)
-        return between(rests);
+    auto& [lengths, rests, is_enough, explain] = waits();
+    if (!is_enough) return std::nullopt;
+    if (explain) return between(rests);
     const auto [least, most] = std::minmax({quantile_of(rests, 0.9), quantile_of(lengths, 0.1)});
     return length(least, least + (most - least) / 2, most + most / little);
 }
 
 void Cycles::finish_learning() {
+    take_learnt(UINT64_MAX);
     for (Thread& thread : threads_) {
         uint64_t most_waited_ns = 0;
         thread.feeds_device |= !thread.kinds.empty();
