@@ -53,7 +53,7 @@ class Judge {
   public:
     Judge(const DetectorContext& context, EventFilter filter, SlowCalls& slow, JudgedTotals& totals);
 
-    /// Calls of the window and of the history before it, in any order.
+    /// Calls of the window and of the history before it; blocks in the order in which they were recorded.
     void learn(std::span<const Event> block);
     /// The same of a stored block all of whose rows count, of which no more is decoded than is asked for. Errors:
     /// corrupt.
