@@ -132,8 +132,8 @@ struct ingero_call_wait_record {
 
 /* Ops of what the kernel does to a thread, as in core/model/op.h. */
 #define INGERO_OP_WAIT 0x0301           /* off CPU, once */
-/* Off CPU, many times and each for short; detail[0]: ns in interrupts. INGERO_CALL_SPLIT_UNCERTAIN: once, and it was not
- * seen until when: for duration_ns at most. */
+/* Off CPU, many times and each for short; detail[0]: ns in interrupts; [2]: how often it was moved to another CPU, in
+ * long waits too. INGERO_CALL_SPLIT_UNCERTAIN: once, and it was not seen until when: for duration_ns at most. */
 #define INGERO_OP_WAITS_SUMMED 0x0315
 #define INGERO_OP_OOM_KILL 0x0304
 #define INGERO_OP_DIRECT_RECLAIM 0x031e /* detail[0]: pages; [1]: how many, in one record */

@@ -46,6 +46,7 @@ struct cfs_rq {
 struct sched_entity {
     struct cfs_rq *cfs_rq;
     unsigned long long sum_exec_runtime;
+    unsigned long long nr_migrations;
 };
 
 struct gendisk {
@@ -57,7 +58,12 @@ struct request_queue {
     struct gendisk *disk;
 };
 
+struct bio {
+    void *bi_io_vec;
+};
+
 struct request {
+    struct bio *bio;
     struct request_queue *q;
     __u32 cmd_flags;
     unsigned int __data_len;

@@ -121,10 +121,11 @@ static __always_inline void tell_reclaims(struct watched *watched, struct task_s
 }
 
 static __always_inline void tell_sums(struct watched *watched, struct task_struct *task, __u64 now) {
+    __u64 migrations = migrations_of(task);
     struct ingero_wait_record *record;
 
     if (watched->reclaims) tell_reclaims(watched, task);
-    if (!watched->summed && !watched->summed_interrupt_ns) {
+    if (!watched->summed && !watched->summed_interrupt_ns && migrations == watched->summed_migrations) {
         watched->summed_from_ns = now;
         return;
     }
@@ -136,8 +137,10 @@ static __always_inline void tell_sums(struct watched *watched, struct task_struc
     record->blocked_ns = watched->summed_blocked_ns;
     record->waits = watched->summed;
     record->detail[0] = watched->summed_interrupt_ns;
+    record->detail[2] = migrations - watched->summed_migrations;
     watched->summed_from_ns = now;
     watched->summed_runnable_ns = watched->summed_blocked_ns = watched->summed_interrupt_ns = 0;
+    watched->summed_migrations = migrations;
     watched->summed = 0;
     submit(record);
 }

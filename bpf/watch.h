@@ -198,6 +198,10 @@ int BPF_PROG(on_watched_waking, struct task_struct *task) {
     return 0;
 }
 
+/* Operations of the block layer, linux/blk_types.h. */
+#define REQ_OP_WRITE 1
+#define REQ_OP_FLUSH 2
+
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(on_request_done, struct request *rq, int error, unsigned int bytes) {
     struct completed_request *done;
@@ -212,6 +216,8 @@ int BPF_PROG(on_request_done, struct request *rq, int error, unsigned int bytes)
     if (!done->begun_ns) done->begun_ns = done->done_ns; /* its queue keeps no times */
     done->bytes = BPF_CORE_READ(rq, __data_len);
     done->kind = BPF_CORE_READ(rq, cmd_flags) & 0xff;
+    /* A flush is asked for, and ends, as a write without pages; the device's own request has ended before it. */
+    if (done->kind == REQ_OP_WRITE && !done->bytes && !BPF_CORE_READ(rq, bio, bi_io_vec)) done->kind = REQ_OP_FLUSH;
     done->device = (__u32)BPF_CORE_READ(rq, q, disk, major) << 20 | (BPF_CORE_READ(rq, q, disk, first_minor) & 0xfffff);
     return 0;
 }

@@ -34,6 +34,7 @@ struct watched {
     __u64 summed_blocked_ns;
     __u64 summed_runnable_ns;
     __u64 summed_interrupt_ns;
+    __u64 summed_migrations; /* of the thread since it began, when sums were last sent */
     __u64 request_done_ns; /* of the block request whose completion woke it */
     __u64 request_begun_ns;
     __u64 request_bytes;
@@ -152,6 +153,10 @@ static __always_inline void forget_watched(__u32 pid) {
     bpf_map_delete_elem(&watched_threads, &pid);
 }
 
+static __always_inline __u64 migrations_of(struct task_struct *task) {
+    return BPF_CORE_READ(task, se.nr_migrations);
+}
+
 /* For want of memory, or where there is none left for it in the table: 0. */
 static __always_inline struct watched *watch(struct task_struct *task, __u32 level, __u64 now) {
     struct watched *watched;
@@ -176,6 +181,7 @@ static __always_inline struct watched *watch(struct task_struct *task, __u32 lev
         __sync_fetch_and_add(&followed_threads, 1);
     }
     watched->watched_from_ns = watched->useful_ns = watched->summed_from_ns = now;
+    watched->summed_migrations = migrations_of(task);
     watched->wait.in_ns = now;
     mark_watched(task);
     return watched;

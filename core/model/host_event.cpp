@@ -75,8 +75,8 @@ std::string wait_detail_text(const Event& wait) {
         case WaitDetail::local_socket:
             return "pid " + std::to_string(wait.args[1]);
         case WaitDetail::request:
-            return std::string(request_name(static_cast<uint8_t>(wait.args[2]))) + " of " +
-                   format_bytes(wait.args[2] >> 8) +
+            return std::string(request_name(static_cast<uint8_t>(wait.args[2]))) +
+                   (static_cast<uint8_t>(wait.args[2]) == block_flush ? "" : " of " + format_bytes(wait.args[2] >> 8)) +
                    (static_cast<uint8_t>(wait.args[2]) == block_read ? " from " : " to ") + device_text(wait.args[1]) +
                    " in " + format_duration(wait.stream);
         default:

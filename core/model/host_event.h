@@ -13,8 +13,8 @@ namespace ingero {
 /// A thread off the CPU once, or many times each for short: durations, runnable, blocked, preemptor and waker as of a
 /// call; depth is that of the calls it was inside of, 0: between calls.
 inline constexpr OpId op_wait = INGERO_OP_WAIT;
-/// Summed: the duration is that of all of them; args are the time that interrupts took of the thread, and from the
-/// start on how long was summed.
+/// Summed: the duration is that of all of them; args are the time that interrupts took of the thread, from the start on
+/// how long was summed, and how often the thread was moved to another CPU in that time, in long waits too.
 inline constexpr OpId op_waits_summed = INGERO_OP_WAITS_SUMMED;
 inline constexpr OpId op_direct_reclaim =
     INGERO_OP_DIRECT_RECLAIM;                              ///< args[0]: pages, args[1]: how many times, in one record

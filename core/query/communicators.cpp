@@ -5,6 +5,33 @@
 
 namespace ingero {
 
+std::optional<JobRank> rank_in_largest(std::span<const CommunicatorRow> of_process) {
+    std::optional<JobRank> largest;
+    bool has_several = false;
+    for (const CommunicatorRow& row : of_process) {
+        if (row.rank < 0 || static_cast<uint32_t>(row.rank) >= row.ranks || (largest && row.ranks < largest->ranks))
+            continue;
+        const JobRank its{.rank = static_cast<uint32_t>(row.rank), .ranks = row.ranks};
+        has_several = largest && its.ranks == largest->ranks && (has_several || its.rank != largest->rank);
+        largest = its;
+    }
+    return has_several ? std::nullopt : largest;
+}
+
+bool set_rank(ProcessFacts& facts, const std::optional<JobRank>& in_largest) {
+    constexpr const char* source = "nccl";
+    if (facts.rank && facts.rank_source != source) return false;
+    const auto before = std::pair(facts.rank, facts.world_size);
+    facts.rank.reset();
+    facts.world_size.reset();
+    facts.rank_source = in_largest ? source : "";
+    if (in_largest) {
+        facts.rank = in_largest->rank;
+        facts.world_size = in_largest->ranks;
+    }
+    return before != std::pair(facts.rank, facts.world_size);
+}
+
 Result<Communicators> Communicators::read(const StoreSnapshot& snapshot) {
     auto rows = snapshot.communicators();
     if (!rows) return tl::unexpected(rows.error());

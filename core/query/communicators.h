@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,18 @@ struct Communicator {
         return row.interrupted_ns == 0 || monotonic_ns < row.interrupted_ns ? row.hash : 0;
     }
 };
+
+/// Of a process: its rank in the largest communicator that it made, and how many ranks that one has.
+struct JobRank {
+    uint32_t rank = 0;
+    uint32_t ranks = 0;
+    bool operator==(const JobRank&) const = default;
+};
+/// Of the communicators of one process, those that it has ended too. Nothing where none is known, or it has had several
+/// ranks in those of that size: one for each of its devices, or of several groups.
+std::optional<JobRank> rank_in_largest(std::span<const CommunicatorRow> of_process);
+/// The same for its facts, where no variable gives its rank. Whether they change by it.
+bool set_rank(ProcessFacts& facts, const std::optional<JobRank>& in_largest);
 
 class Communicators {
   public:

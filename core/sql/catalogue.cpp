@@ -16,7 +16,7 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
     {"events", events, "calls, a row each", columns_of_events, ""},
     {"cuda_events", events, "calls of the CUDA runtime and driver", columns_of_events, "1,4,8"},
     {"host_events", events, "events of the host's scheduler and memory", columns_of_events, "3"},
-    {"io_events", events, "reads and writes of disks", columns_of_events, "5"},
+    {"io_events", events, "requests to disks: reads, writes, flushes", columns_of_events, "5"},
     {"net_events", events, "sockets: sending, receiving, retransmits, errors", columns_of_events, "6,7"},
     {"nccl_events", events, "collectives", columns_of_events, "9"},
     {"ops", filled, "all operations", columns_of_ops, ", PRIMARY KEY(op_id, source_id)"},
@@ -73,6 +73,16 @@ constexpr auto tables = std::to_array<SqlTableInfo>({
      "4294967295, 0) END, waker, preemptor_pid, "
      "preemptor, preemptor_ns, ret_code >> 8 & 1, arg0 >> 32 & 65535, cpu, split_uncertain, node "
      "FROM host_events WHERE op_num = 1"},
+    {"short_waits", view, "short waits of threads off the CPU, summed each second; time in interrupts, migrations",
+     columns_of_short_waits,
+     "SELECT id, timestamp, timestamp + arg1, pid, tid, comm, waits, runnable_ns, blocked_ns, arg0, arg2, node "
+     "FROM host_events WHERE op_num = 21 AND NOT split_uncertain"},
+    {"interrupts", view, "interrupts of 50 us and more that took a traced thread's CPU; at most 200 a second",
+     columns_of_interrupts,
+     "SELECT id, timestamp, duration_ns, pid, tid, comm, CASE op_num WHEN 31 THEN 'hard' ELSE 'soft' END, arg0, "
+     "CASE WHEN op_num = 32 THEN CASE arg0 WHEN 0 THEN 'HI' WHEN 1 THEN 'TIMER' WHEN 2 THEN 'NET_TX' WHEN 3 THEN "
+     "'NET_RX' WHEN 4 THEN 'BLOCK' WHEN 5 THEN 'IRQ_POLL' WHEN 6 THEN 'TASKLET' WHEN 7 THEN 'SCHED' WHEN 8 THEN "
+     "'HRTIMER' WHEN 9 THEN 'RCU' END END, cpu, node FROM host_events WHERE op_num IN (31, 32)"},
     {"socket_events", view, "errors and retransmits of sockets", columns_of_socket_events,
      "SELECT id, timestamp, pid, op, socket_peer(arg0, arg1, stream), errno_name(ret_code), "
      "CASE WHEN op_num = 1 THEN NULLIF(arg2, 0) END, node FROM net_events WHERE source_num = 6"},

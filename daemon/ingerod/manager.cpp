@@ -126,6 +126,7 @@ void Manager::measure_rates() {
         if (options_.config.wait_floor_ns != 0 && !entry.excluded) traced.insert(entry.process.key);
     host_state_->measure(traced, monotonic_now_ns());
     host_rows_->sweep();
+    for (const ProcessKey& key : std::exchange(ranked_, {})) processes_->on_ranked(key);
     for (const ProcessActivity& activity : ingest_->activity()) {
         ProcessEntry* known = processes_->find(activity.key);
         if (!known) continue;

@@ -240,6 +240,7 @@ class Manager : public BusBackend {
         nlohmann::json detail;  ///< the rows around its worst call; null: not known yet
         uint64_t worst = 0;     ///< the call they are of
     };
+    std::set<ProcessKey> ranked_;                                ///< they made communicators since the latest second
     std::map<std::string, IncidentProcess> incident_processes_;  ///< of open incidents, by id
     struct StragglerOwner {
         std::optional<uint32_t> uid;

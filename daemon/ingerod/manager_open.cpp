@@ -206,6 +206,7 @@ void Manager::make_ingest(std::unique_ptr<StoreWriter> store) {
                                   live_->put_communicator(
                                       row, [this](const CommunicatorRow& now) { ingest_->put_communicator(now); });
                               },
+                          .on_ranked = [this](ProcessKey key) { ranked_.insert(key); },
                           .hide_names = other_names_.hides_any() ? std::function<void(Event&)>([this](Event& event) {
                               other_names_.hide(event);
                           })
@@ -276,33 +277,34 @@ Result<void> Manager::make_processes() {
     if (!policy) return tl::unexpected(policy.error());
     processes_ = std::make_unique<Processes>(
         loop_, proc_, *libraries_, probes_->gate(), owners_, ProcessLimits::of_descriptors(),
-        Processes::Callbacks{.on_change = [this] { changed(); },
-                             .put_process = [this](const Process& process) { put_process(process); },
-                             .on_not_traced =
-                                 [this](const ProcessKey& key) {
-                                     ingest_->forget(key);
-                                     if (slices_) slices_->on_end(key);
-                                     stacks_->on_process_gone(key);
-                                 },
-                             .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
-                             .look_at_program = [this](uint32_t pid, const Mapping& mapping,
-                                                       uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
-                             .on_exec =
-                                 [this](const ProcessKey& key) {
-                                     stacks_->on_exec(key);
-                                     if (slices_) slices_->on_exec(key);
-                                 },
-                             .on_evicted =
-                                 [this](const ProcessKey& key) {
-                                     if (spans_) spans_->forget(key);
-                                     if (slices_) slices_->note_unknown(key);
-                                 },
-                             .on_interrupted =
-                                 [this](std::optional<ProcessKey> key, const Window& time) {
-                                     live_->interrupt_communicators(key, time, [this](const CommunicatorRow& row) {
-                                         ingest_->put_communicator(row);
-                                     });
-                                 }});
+        Processes::Callbacks{
+            .on_change = [this] { changed(); },
+            .put_process = [this](const Process& process) { put_process(process); },
+            .rank_of = [this](const ProcessKey& key, uint64_t since_ns) { return live_->rank_of(key, since_ns); },
+            .on_not_traced =
+                [this](const ProcessKey& key) {
+                    ingest_->forget(key);
+                    if (slices_) slices_->on_end(key);
+                    stacks_->on_process_gone(key);
+                },
+            .put_gap = [this](GapRow gap) { ingest_->put_gap(std::move(gap)); },
+            .look_at_program = [this](uint32_t pid, const Mapping& mapping,
+                                      uint64_t time_ns) { programs_->look(pid, mapping, time_ns); },
+            .on_exec =
+                [this](const ProcessKey& key) {
+                    stacks_->on_exec(key);
+                    if (slices_) slices_->on_exec(key);
+                },
+            .on_evicted =
+                [this](const ProcessKey& key) {
+                    if (spans_) spans_->forget(key);
+                    if (slices_) slices_->note_unknown(key);
+                },
+            .on_interrupted =
+                [this](std::optional<ProcessKey> key, const Window& time) {
+                    live_->interrupt_communicators(
+                        key, time, [this](const CommunicatorRow& row) { ingest_->put_communicator(row); });
+                }});
     processes_->set_facts(options_.config.facts);
     processes_->set_policy(std::move(*policy));
     slices_ = std::make_unique<Slices>(

@@ -109,13 +109,14 @@ void PrintTo(const Way& way, std::ostream* out) {
 
 class EveryCollective : public Traced, public testing::WithParamInterface<Way> {
   protected:
-    void compare(const ProcessKey& process);
+    void compare(const Process& row);
     void compare_communicator(const Event& event, const Made& made, const std::string& name);
     void compare_collective(const Event& event, const standin::Record& call, const std::string& name, Handles& handles);
 
     std::map<uint64_t, uint64_t> hashes_;  ///< of the stored communicators, by the name that the library has
     std::map<std::string, size_t> succeeded_, failed_;
     size_t collectives_ = 0;
+    size_t with_one_rank_ = 0;  ///< processes
 };
 
 void EveryCollective::compare_communicator(const Event& event, const Made& made, const std::string& name) {
@@ -153,8 +154,10 @@ void EveryCollective::compare_collective(const Event& event, const standin::Reco
     ++collectives_;
 }
 
-void EveryCollective::compare(const ProcessKey& process) {
+void EveryCollective::compare(const Process& row) {
+    const ProcessKey process = row.key;
     const SideBySide trace = lay_side_by_side(*truth_, store_.events, process);
+    std::map<uint32_t, std::set<uint32_t>> ranks_by_size;  // of the communicators that no split made
     ASSERT_EQ(trace.events.size(), trace.calls.size());
     std::map<uint32_t, Handles> threads;
     for (size_t i = 0; i < trace.calls.size(); ++i) {
@@ -180,8 +183,10 @@ void EveryCollective::compare(const ProcessKey& process) {
         } else if (call.result != 0) {
             EXPECT_EQ(event.args[1], 0u) << name;
         } else if (name == "ncclCommInitAll") {
-            for (uint32_t rank = 0; rank < made.ranks; ++rank)
+            for (uint32_t rank = 0; rank < made.ranks; ++rank) {
                 handles.made(rank == 0 ? call.args[0] : 0, {made.name, rank, made.ranks});
+                ranks_by_size[made.ranks].insert(rank);
+            }
             EXPECT_EQ(event.args[0], call.args[0]) << name;
             EXPECT_EQ(event.args[2], call.args[2]) << name;
             compare_communicator(event, {made.name, 0, made.ranks}, name);
@@ -192,6 +197,7 @@ void EveryCollective::compare(const ProcessKey& process) {
             EXPECT_EQ(event.args[0], call.args[0]) << name;
             if (name != "ncclCommSplit") {
                 EXPECT_EQ(event.args[2], call.args[2]) << name;
+                ranks_by_size[made.ranks].insert(made.rank);
             }
             compare_communicator(event, made, name);
         } else {
@@ -201,6 +207,13 @@ void EveryCollective::compare(const ProcessKey& process) {
         }
         ASSERT_FALSE(HasFailure()) << "call " << i << " of " << trace.calls.size() << ": " << name;
     }
+    ASSERT_FALSE(ranks_by_size.empty());
+    const auto& [size, ranks] = *ranks_by_size.rbegin();
+    const bool has_one = ranks.size() == 1;
+    with_one_rank_ += has_one;
+    EXPECT_EQ(row.facts.rank, has_one ? std::optional(*ranks.begin()) : std::nullopt);
+    EXPECT_EQ(row.facts.world_size, has_one ? std::optional(size) : std::nullopt);
+    EXPECT_EQ(row.facts.rank_source, has_one ? "nccl" : "");
 }
 
 TEST_P(EveryCollective, is_recorded_as_it_was_called) {
@@ -211,7 +224,7 @@ TEST_P(EveryCollective, is_recorded_as_it_was_called) {
     for (const uint32_t pid : pids_) {
         const std::vector<Process> rows = rows_of(store_, pid);
         ASSERT_EQ(rows.size(), 1u);
-        compare(rows[0].key);
+        compare(rows[0]);
         ASSERT_FALSE(HasFatalFailure()) << "process " << pid;
     }
     // No two communicators are taken for one.
@@ -222,6 +235,7 @@ TEST_P(EveryCollective, is_recorded_as_it_was_called) {
         EXPECT_GT(succeeded_[name], 0u) << name;
         EXPECT_TRUE(failed_[name] > 0 || name == "ncclGroupStart") << name;
     }
+    EXPECT_EQ(with_one_rank_, GetParam().ranks[1] == GetParam().ranks[3] ? pids_.size() : 0);
     std::cout << pids_.size() << " processes, " << hashes_.size() << " communicators, " << collectives_
               << " collectives\n";
 }

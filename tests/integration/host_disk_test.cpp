@@ -1,7 +1,10 @@
 // What threads wait for at disks and file systems: reads and faults of known times.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <linux/loop.h>
+#include <linux/magic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -20,11 +23,15 @@ using testing::HasSubstr;
 
 namespace {
 
+bool is_in_memory(const TemporaryDirectory& directory) {
+    struct statfs file_system {};
+    statfs(directory.path().c_str(), &file_system);
+    return file_system.f_type == TMPFS_MAGIC;
+}
+
 TEST_F(Host, ReadsAndPageFaultsAreTiedToTheDiskRequestsThatTheyWaitFor) {
     const std::string path = directory_ / "data";
-    struct statfs file_system {};
-    statfs(directory_.path().c_str(), &file_system);
-    if (file_system.f_type == 0x01021994) GTEST_SKIP() << "SKIPPED: the temporary folder is no disk";
+    if (is_in_memory(directory_)) GTEST_SKIP() << "SKIPPED: the temporary folder is no disk";
     daemon_->stop();
     start_daemon("20us");
     constexpr size_t bytes = 64 << 10;  // one request
@@ -50,6 +57,78 @@ TEST_F(Host, ReadsAndPageFaultsAreTiedToTheDiskRequestsThatTheyWaitFor) {
                             std::to_string(pid_));
     EXPECT_LE(disk[0][0].get<uint64_t>(), total(waits));
     EXPECT_THAT(disk[0][1].get<std::string>(), HasSubstr("read of"));
+}
+
+/// A block device that keeps its data in a file: loop(4).
+class LoopDevice {
+  public:
+    explicit LoopDevice(const std::string& path) {
+        const UniqueFd control(open("/dev/loop-control", O_RDWR | O_CLOEXEC));
+        const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+        loop_config config{};
+        config.fd = static_cast<uint32_t>(file.get());
+        config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
+        // Another may be given the same one meanwhile.
+        for (int attempt = 0; attempt < 10 && control && !device_; ++attempt) {
+            const int number = ioctl(control.get(), LOOP_CTL_GET_FREE);
+            path_ = "/dev/loop" + std::to_string(number);
+            UniqueFd device(open(path_.c_str(), O_RDWR | O_CLOEXEC));
+            if (device && ioctl(device.get(), LOOP_CONFIGURE, &config) == 0) device_ = std::move(device);
+        }
+    }
+    bool usable() const { return static_cast<bool>(device_); }
+    const std::string& path() const { return path_; }
+    /// "7:0"
+    std::string number() const {
+        struct stat status {};
+        fstat(device_.get(), &status);
+        return std::to_string(major(status.st_rdev)) + ":" + std::to_string(minor(status.st_rdev));
+    }
+
+  private:
+    std::string path_;
+    UniqueFd device_;
+};
+
+TEST_F(Host, FlushesOfADiskAreTiedToTheThreadThatWaitsForThem) {
+    const std::string path = directory_ / "data";
+    if (is_in_memory(directory_)) GTEST_SKIP() << "SKIPPED: the temporary folder is no disk";
+    std::ofstream(path) << std::string(1 << 20, 'x');
+    const LoopDevice disk(path);
+    if (!disk.usable()) GTEST_SKIP() << "SKIPPED: no loop device";
+    daemon_->stop();
+    start_daemon("20us");
+    for (const std::string mode : {"flush", "write-through"}) {
+        SCOPED_TRACE(mode);
+        constexpr size_t flushes = 20;
+        start({mode, disk.path(), path, std::to_string(flushes)});
+        const auto waits = finish();
+        ASSERT_EQ(waits.size(), flushes);
+        end();
+        const std::string tid = std::to_string(pid_);
+        until_there("SELECT 1 FROM host_events WHERE op = 'process_exit' AND pid = " + tid);  // stored after the others
+        // One may be done before its thread gets to sleep, and of one whose thread wakes up late nothing is known.
+        size_t flushed = 0, written = 0;
+        for (const Span& wait : waits)
+            for (const json& so :
+                 rows("blocked_ns, detail", 0, inside(wait) + " AND blocked_on = 'disk' AND detail LIKE '% to %'")) {
+                const auto detail = so[1].get<std::string>();
+                EXPECT_THAT(detail, HasSubstr(" to " + disk.number() + " in "));
+                EXPECT_LE(so[0].get<uint64_t>(), wait.duration());
+                ++(detail.starts_with("flush to ") ? flushed : written);
+            }
+        const auto requests = [&](const std::string& op) {
+            return query("SELECT COUNT(*) FROM io_events WHERE op = '" + op + "' AND tid = " + tid)[0][0].get<size_t>();
+        };
+        EXPECT_EQ(requests("block_flush"), flushed);
+        EXPECT_EQ(requests("block_write"), written);
+        if (mode == "flush") {
+            EXPECT_GE(flushed, flushes / 2);
+            EXPECT_EQ(written, 0u);
+        } else {
+            EXPECT_GE(written, flushes / 2);  // after each the kernel asks for a flush by itself
+        }
+    }
 }
 
 TEST_F(Host, ReadsOfAThrottledDiskAreWaitsOfTheTimeThatTheyTake) {

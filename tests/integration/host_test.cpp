@@ -30,6 +30,16 @@ using testing::HasSubstr;
 
 namespace {
 
+/// The one that it runs on, or ran on last: proc_pid_stat(5), field 39, of which two stand before the state.
+int cpu_of(int pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text, word;
+    std::getline(file, text);
+    std::istringstream words(text.substr(text.rfind(')') + 1));
+    for (int field = 3; field <= 39; ++field) words >> word;
+    return std::stoi(word);
+}
+
 /// Of the network that the process is in: /proc/PID/net/netstat, whose lines are pairs of names and values.
 uint64_t kernel_counter(int pid, const std::string& name) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/net/netstat");
@@ -250,6 +260,66 @@ TEST_F(Host, ASocketsWaitNamesTheOtherEnd) {
                                     std::to_string(pid_));
     EXPECT_EQ(errors, json::array({json::array({"127.0.0.1:" + port, "ECONNREFUSED"})}));
     end();
+}
+
+TEST_F(Host, SoftInterruptsAreTheTimeThatTheyTakeOfTheirThread) {
+    constexpr size_t sends = 40;
+    start({"broadcast", std::to_string(sends), "900"});
+    const auto sent = finish();
+    ASSERT_EQ(sent.size(), sends);
+    end();
+    const std::string tid = std::to_string(pid_);
+    until_there("SELECT 1 FROM host_events WHERE op = 'process_exit' AND pid = " + tid);  // stored after the others
+    const std::string here = "interrupts WHERE tid = " + tid + " AND kind = 'soft' AND name = 'NET_RX'";
+    size_t found = 0, mostly = 0;
+    uint64_t found_ns = 0;
+    for (const Span& one : sent) {
+        const std::string column = "timestamp", times = inside(one);
+        const json rows = query("SELECT duration_ns FROM " + here + " AND " + column + times.substr(times.find(' ')));
+        // Where it goes on for long, or something else is to run, a thread of the kernel goes on with it.
+        if (rows.size() != 1) continue;
+        ++found;
+        EXPECT_LE(rows[0][0].get<uint64_t>(), one.duration());
+        found_ns += rows[0][0].get<uint64_t>();
+        mostly += rows[0][0].get<uint64_t>() >= one.duration() / 2;
+    }
+    EXPECT_GE(found, sends / 2) << query("SELECT * FROM " + here).dump();
+    EXPECT_GE(mostly, found / 2);  // in others something else had the CPU too
+    EXPECT_GE(query("SELECT TOTAL(interrupt_ns) FROM short_waits WHERE tid = " + tid)[0][0].get<double>(),
+              static_cast<double>(found_ns));
+}
+
+TEST_F(Host, MovesToOtherCpusAreCounted) {
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "SKIPPED: one CPU only";
+    constexpr int moves = 15;
+    start({"sleep", "100000", "5000"});
+    const auto move = [&](int cpu) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        ASSERT_EQ(sched_setaffinity(pid_, sizeof(one), &one), 0);
+        ASSERT_TRUE(wait_until([&] { return cpu_of(pid_) == cpu; }));
+    };
+    // From where it is nothing moves it but this test.
+    const int home = cpu_of(pid_);
+    int other = 0;
+    while (other == home || !CPU_ISSET(other, &allowed)) ++other;
+    ASSERT_NO_FATAL_FAILURE(move(home));
+    program_->write_line("go");
+    // It is watched from its call on, which is over when it says that it slept.
+    ASSERT_TRUE(program_->wait_for_line("wait"));
+    // Its output is read, or it would wait for that in the end.
+    for (int i = 1; i <= moves; ++i) {
+        ASSERT_NO_FATAL_FAILURE(move(i % 2 == 1 ? other : home));
+        ASSERT_TRUE(program_->wait_for_line("wait"));
+    }
+    program_->signal(SIGKILL);
+    program_->wait();
+    const std::string tid = std::to_string(pid_);
+    until_there("SELECT 1 FROM host_events WHERE op = 'process_exit' AND pid = " + tid);  // stored after the others
+    EXPECT_EQ(query("SELECT SUM(migrations) FROM short_waits WHERE tid = " + tid), json::parse("[[15]]"));
 }
 
 TEST_F(Host, RoomThatAThreadMakesInItsControlGroupIsTold) {

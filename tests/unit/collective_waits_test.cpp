@@ -198,6 +198,38 @@ TEST(Communicators, OfAPartThatWasSplitAgainBeforeItsSiblingsWereSeenAreRankedTo
     EXPECT_EQ(communicators.find(process_of(2), 8)->ranks, 2u);
 }
 
+TEST(Communicators, TheLargestOfAProcessSaysItsRankWhereNoVariableDoes) {
+    const auto made = [](int32_t rank, uint32_t ranks) {
+        CommunicatorRow row;
+        row.rank = rank;
+        row.ranks = ranks;
+        return row;
+    };
+    using Rows = std::vector<CommunicatorRow>;
+    EXPECT_EQ(rank_in_largest(Rows{}), std::nullopt);
+    EXPECT_EQ(rank_in_largest(Rows{made(-1, 0), made(4, 4)}), std::nullopt);  // of a split; of no communicator
+    const JobRank fifth{.rank = 5, .ranks = 8};
+    EXPECT_EQ(rank_in_largest(Rows{made(1, 2), made(5, 8), made(0, 4), made(5, 8)}), fifth);
+    EXPECT_EQ(rank_in_largest(Rows{made(0, 8), made(1, 8)}), std::nullopt);  // two devices
+    EXPECT_EQ(rank_in_largest(Rows{made(0, 8), made(1, 8), made(0, 8)}), std::nullopt);
+    EXPECT_EQ(rank_in_largest(Rows{made(0, 2), made(1, 2), made(5, 8)}), fifth);
+
+    ProcessFacts facts;
+    EXPECT_FALSE(set_rank(facts, std::nullopt));
+    EXPECT_TRUE(set_rank(facts, JobRank{.rank = 1, .ranks = 2}));
+    EXPECT_EQ(facts.rank_source, "nccl");
+    EXPECT_TRUE(set_rank(facts, fifth));
+    EXPECT_FALSE(set_rank(facts, fifth));
+    EXPECT_EQ(facts.rank, 5u);
+    EXPECT_EQ(facts.world_size, 8u);
+    EXPECT_TRUE(set_rank(facts, std::nullopt));
+    EXPECT_EQ(facts, ProcessFacts());
+    facts.rank = 3;
+    facts.rank_source = "torchrun";
+    EXPECT_FALSE(set_rank(facts, fifth));
+    EXPECT_EQ(facts.rank, 3u);
+}
+
 TEST(Communicators, OfASplitThatWasNotSeenWholeHaveNoRank) {
     std::vector<CommunicatorRow> rows;
     for (uint32_t rank = 0; rank < 3; ++rank) {  // of four

@@ -126,7 +126,8 @@ class SqlCompared : public ::testing::Test {
     }
 
     void add_calls(Batch& batch, uint64_t i) {
-        constexpr OpId ops[] = {0x0101, 0x0103, 0x0107, 0x0401, 0x0301, 0x0501, 0x0601, 0x0602, 0x0702, 0x0903, 0x0804};
+        constexpr OpId ops[] = {0x0101, 0x0103, 0x0107, 0x0401, 0x0301, 0x0315, 0x031f,
+                                0x0320, 0x0501, 0x0601, 0x0602, 0x0702, 0x0903, 0x0804};
         for (const OpId op : ops) {
             Event& event = batch.events.emplace_back();
             event.sequence = ++sequence_;

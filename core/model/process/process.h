@@ -25,8 +25,8 @@ struct ProcessFacts {
     std::string ecs_task;                ///< id: 32 hex digits
     std::optional<uint32_t> rank;        ///< of its job, below world_size
     std::optional<uint32_t> local_rank;  ///< of its job on this node
-    std::optional<uint32_t> world_size;  ///< processes of its job
-    std::string rank_source;             ///< whose variables said so: "torchrun", "openmpi", "pmix", "pmi", "slurm"
+    std::optional<uint32_t> world_size;  ///< processes of its job, or ranks
+    std::string rank_source;             ///< "torchrun", "openmpi", "pmix", "pmi", "slurm"; "nccl": see JobRank
     std::string cuda_visible_devices;    ///< as set; "none" where it is set to nothing
     std::string nvidia_visible_devices;  ///< as set
     /// Variables that [processes] environ_allow names.

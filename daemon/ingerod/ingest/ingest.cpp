@@ -117,6 +117,7 @@ struct Ingest::Impl {
     std::vector<ingero_stack_record> new_stacks;
     std::vector<std::pair<FunctionRow, uint64_t>> unread_names;  ///< and where they are
     std::vector<SocketRow> sockets;
+    std::vector<ProcessKey> ranked;
     std::vector<StormReport> storms;
     Bystanders bystanders;
     uint64_t fresh_waits = 0;
@@ -201,6 +202,8 @@ void Ingest::Impl::take_record(std::span<const std::byte> record) {
                 return log_names_refused(communicator.process, now);
             }
         }
+        if (communicator.rank >= 0 && (ranked.empty() || ranked.back() != communicator.process))
+            ranked.push_back(communicator.process);
         if (!callbacks.on_communicator) return commits.put(communicator);
         return callbacks.on_communicator(communicator);
     }
@@ -254,6 +257,11 @@ void Ingest::Impl::log_names_refused(const ProcessKey& process, uint64_t now_ns)
 // Posts first what a process did, then that it ended, also where one drain brought both.
 void Ingest::Impl::merge_activity() {
     merge_calls();
+    if (!ranked.empty())
+        post([this, keys = std::exchange(ranked, {})] {
+            for (const ProcessKey& key : keys)
+                if (callbacks.on_ranked) callbacks.on_ranked(key);
+        });
     // Few at a time, since each may take a while: others have their turns between.
     for (size_t from = 0; callbacks.on_stack && from < new_stacks.size(); from += stacks_a_call) {
         const auto first = new_stacks.begin() + static_cast<std::ptrdiff_t>(from);

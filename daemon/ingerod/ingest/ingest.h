@@ -76,6 +76,8 @@ class Ingest {
         /// On the ingest thread, of each communicator that is to be stored, which it does by put_communicator(); may be
         /// left out: then it is stored as it is.
         std::function<void(const CommunicatorRow&)> on_communicator = {};
+        /// The process made a communicator; on the loop thread, after on_new_process(). May be left out.
+        std::function<void(ProcessKey)> on_ranked = {};
         /// On the ingest thread, of each event before anybody gets it; may be left out.
         std::function<void(Event&)> hide_names = {};
         /// Whose share the names of a uid's processes are, on the thread of put_process(); may be left out.

@@ -317,6 +317,17 @@ std::optional<Process> LiveDiagnosis::process(const ProcessKey& key) const {
     return known ? std::optional(*known) : std::nullopt;
 }
 
+std::optional<JobRank> LiveDiagnosis::rank_of(const ProcessKey& process, uint64_t since_ns) const {
+    std::vector<CommunicatorRow> rows;
+    {
+        const Lock lock(impl_->mutex);
+        const auto& all = impl_->communicators;
+        for (auto one = all.lower_bound({process, 0}); one != all.end() && one->first.first == process; ++one)
+            if (one->second.seen_ns >= since_ns) rows.push_back(one->second);
+    }
+    return rank_in_largest(rows);
+}
+
 void LiveDiagnosis::put_communicator(CommunicatorRow row, const StoreCommunicator& store) {
     const Lock lock(impl_->mutex);
     auto& all = impl_->communicators;

@@ -14,6 +14,7 @@
 #include "core/diagnosis/stragglers.h"
 #include "core/model/process/process.h"
 #include "core/model/time.h"
+#include "core/query/communicators.h"
 #include "daemon/ingerod/loop/event_loop.h"
 
 namespace ingero {
@@ -46,6 +47,8 @@ class LiveDiagnosis {
     void put_bystander(const Process& process);
     /// What was put of it last; nothing where it was not, or has been forgotten. Any thread.
     std::optional<Process> process(const ProcessKey& key) const;
+    /// As rank_in_largest() has it, of communicators that it made since then (CLOCK_MONOTONIC). Any thread.
+    std::optional<JobRank> rank_of(const ProcessKey& process, uint64_t since_ns) const;
     using StoreCommunicator = std::function<void(const CommunicatorRow&)>;
     /// A new or changed communicator, which is stored by `store` as it is from then on. Any thread.
     void put_communicator(CommunicatorRow row, const StoreCommunicator& store);

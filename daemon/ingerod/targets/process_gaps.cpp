@@ -1,8 +1,27 @@
-// What is not seen of processes for reasons that others know of.
+// What others know of processes: how far their libraries are attached to, why something is not seen of them, and their
+// ranks.
 #include "core/model/time.h"
 #include "daemon/ingerod/targets/processes.h"
 
 namespace ingero {
+
+void Processes::on_ranked(const ProcessKey& key) {
+    ProcessEntry* const entry = find(key);
+    if (entry && !entry->excluded && set_rank(entry->process.facts, callbacks_.rank_of(key, entry->program_since_ns)))
+        callbacks_.put_process(entry->process);
+}
+
+std::string Processes::state_of(const ProcessEntry& entry) const {
+    std::string result = entry.refused.empty() && !entry.spared_ns ? "tracing" : "failed";
+    for (const LibraryKey& key : entry.libraries) {
+        const LibraryEntry* library = libraries_.find(key);
+        if (!library || library->state == LibraryState::reading)
+            result = "attaching";
+        else if (library->state == LibraryState::failed)
+            result = "failed";
+    }
+    return result;
+}
 
 void Processes::probe_set_turned(const std::string& set, size_t number, bool on) {
     const GapId gap{{}, GapReason::turned_off, {0, number + 1}};

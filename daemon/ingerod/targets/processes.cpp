@@ -206,6 +206,7 @@ void Processes::read_facts(ProcessEntry& entry) {
     if (entry.excluded || entry.has_facts) return;
     entry.process.facts = proc_.read_facts(entry.process.key, facts_options_);
     entry.has_facts = true;
+    set_rank(entry.process.facts, callbacks_.rank_of(entry.process.key, entry.program_since_ns));
 }
 
 // A process changes as it runs another program, or is moved to another control group.
@@ -252,6 +253,7 @@ void Processes::forget(uint32_t pid, uint64_t exited_ns, int exit_code) {
     if (known->second.excluded) {
         ended_.put(process.key, false);
     } else {
+        set_rank(process.facts, callbacks_.rank_of(process.key, known->second.program_since_ns));
         callbacks_.put_process(process);
         ended_.put(process);
     }
@@ -279,6 +281,7 @@ void Processes::on_exec(ProcessEntry& entry, uint64_t time_ns) {
     }
     open_spared_gap(entry, time_ns);
     entry.has_facts = false;
+    entry.program_since_ns = time_ns;
     if (!late_.may_look(entry.owner)) return look_later(entry.owner, key, time_ns);
     late_.forget(key);
     look_at_new_program(key, time_ns);
@@ -490,7 +493,8 @@ void Processes::look_at_caller(const ProcessKey& key) {
 
 void Processes::put_gone(const ProcessKey& key, const std::optional<Process>& ended) {
     const auto [found, is_first] = gone_unseen_.try_emplace(key, ended);
-    if (const auto& process = ended ? ended : found->second; !is_first && process) {
+    if (auto process = ended ? ended : found->second; !is_first && process) {
+        set_rank(process->facts, callbacks_.rank_of(key, 0));
         callbacks_.put_process(*process);
         ended_.put(key, true);
         gone_unseen_.erase(found);
@@ -547,18 +551,6 @@ void Processes::on_change(const ingero_process_record& change) {
     } else if (change.change == INGERO_PROCESS_EXEC) {
         on_exec(known->second, change.time_ns);
     }
-}
-
-std::string Processes::state_of(const ProcessEntry& entry) const {
-    std::string result = entry.refused.empty() && !entry.spared_ns ? "tracing" : "failed";
-    for (const LibraryKey& key : entry.libraries) {
-        const LibraryEntry* library = libraries_.find(key);
-        if (!library || library->state == LibraryState::reading)
-            result = "attaching";
-        else if (library->state == LibraryState::failed)
-            result = "failed";
-    }
-    return result;
 }
 
 size_t Processes::traced() const {

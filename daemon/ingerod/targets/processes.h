@@ -15,6 +15,7 @@
 #include "bpf/event.h"
 #include "core/model/process/process.h"
 #include "core/model/unique_fd.h"
+#include "core/query/communicators.h"
 #include "daemon/ingerod/discovery/proc_fs.h"
 #include "daemon/ingerod/discovery/process_walk.h"
 #include "daemon/ingerod/limits/shares.h"
@@ -42,6 +43,7 @@ struct ProcessEntry {
     std::optional<std::string> excluded;  ///< by [capture], and why: it is watched for its end only
     std::optional<uint64_t> spared_ns;    ///< since when it is under a seccomp filter that tracing might end it for
     bool has_facts = false;               ///< of the program that it runs
+    uint64_t program_since_ns = 0;        ///< that it runs it; 0: the first that was seen
     uint64_t calls_before = 0;            ///< at the last rate measurement
     double calls_per_s = 0;
 };
@@ -63,7 +65,10 @@ class Processes {
   public:
     struct Callbacks {
         std::function<void()> on_change;
-        std::function<void(const Process&)> put_process;       ///< a new or changed row
+        std::function<void(const Process&)> put_process;  ///< a new or changed row
+        /// As the NCCL communicators have it that it made since then.
+        std::function<std::optional<JobRank>(const ProcessKey&, uint64_t since_ns)> rank_of =
+            [](const auto&, uint64_t) { return std::nullopt; };
         std::function<void(const ProcessKey&)> on_not_traced;  ///< gone, or left out: its figures are of no use
         std::function<void(GapRow)> put_gap;
         /// Code of a process that a scan came across: on_program() is called where it is to be traced.
@@ -93,6 +98,8 @@ class Processes {
     void on_unexamined(uint32_t pid, const Mapping& mapping, uint64_t time_ns, const std::string& why);
     /// A call was recorded of a process that may not be known: a forked child maps a library without a record of it.
     void on_call(const ProcessKey& key);
+    /// It made a communicator: its rank may be another now.
+    void on_ranked(const ProcessKey& key);
     void on_change(const ingero_process_record& change);
     void on_settled(const LibraryKey& library);
     void on_let_go(const LibraryKey& library);

@@ -1,6 +1,7 @@
 // Makes a call, and then waits for known reasons and known times, between calls:
 //   host-program CUDART chain ROUNDS US | sleep COUNT US | spin MS | receive PORT COUNT | refused PORT |
-//                       read FILE COUNT BYTES | map FILE PAGES | reach ADDRESS PORT MS | memory FILE MIB | fill MIB
+//                       read FILE COUNT BYTES | flush|write-through DEVICE FILE COUNT | map FILE PAGES | reach ADDRESS
+//                       PORT MS | broadcast COUNT SOCKETS | memory FILE MIB | fill MIB
 // Prints "ready PID", waits for a line, and then prints what it did: "wait FROM TO" in ns of CLOCK_MONOTONIC.
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -212,6 +213,50 @@ void read_direct(const char* path, int count, size_t bytes) {
     close(file);
 }
 
+/// Of a device that keeps its data in a file: each flush of it must write what was added to the file. A flush alone, or
+/// a write that the device is to keep.
+void flush_device(const char* device_path, const char* file_path, int count, bool writes) {
+    const int device = open(device_path, O_WRONLY | O_DIRECT | O_DSYNC | O_CLOEXEC),
+              file = open(file_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    void* buffer = nullptr;
+    constexpr size_t bytes = 4096;
+    if (device < 0 || file < 0 || posix_memalign(&buffer, bytes, bytes) != 0) fail(device_path);
+    memset(buffer, 'x', bytes);
+    for (int i = 0; i < count; ++i) {
+        if (write(file, buffer, bytes) != static_cast<ssize_t>(bytes)) fail("write");
+        wait_once([&] {
+            if (writes ? write(device, buffer, bytes) != static_cast<ssize_t>(bytes) : fsync(device) != 0)
+                fail(device_path);
+        });
+    }
+    free(buffer);
+    close(file);
+    close(device);
+}
+
+/// Datagrams that many sockets get: the thread that sends one gives it to all of them, in a soft interrupt.
+void broadcast(int count, int sockets) {
+    constexpr int on = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(0x7fffffff);  // 127.255.255.255
+    int last = -1;
+    for (int i = 0; i < sockets; ++i) {
+        last = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        socklen_t length = sizeof(address);
+        if (last < 0 || setsockopt(last, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+            setsockopt(last, SOL_SOCKET, SO_BROADCAST, &on, sizeof(on)) != 0 ||
+            bind(last, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+            getsockname(last, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+            fail("sockets");
+    }
+    for (int i = 0; i < count; ++i)
+        wait_once([&] {
+            if (sendto(last, "x", 1, 0, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 1)
+                fail("sendto");
+        });
+}
+
 void touch_pages(const char* path, size_t pages) {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     constexpr size_t stride = 1024 * 4096;  // beyond what one fault reads ahead
@@ -253,6 +298,9 @@ int main(int argc, char** argv) {
     }
     if (mode == "refused" && (connect_to(static_cast<int>(number(3))) >= 0 || errno != ECONNREFUSED)) fail("connected");
     if (mode == "read") read_direct(argv[3], static_cast<int>(number(4)), static_cast<size_t>(number(5)));
+    if (mode == "flush" || mode == "write-through")
+        flush_device(argv[3], argv[4], static_cast<int>(number(5)), mode != "flush");
+    if (mode == "broadcast") broadcast(static_cast<int>(number(3)), static_cast<int>(number(4)));
     if (mode == "map") touch_pages(argv[3], static_cast<size_t>(number(4)));
     if (mode == "reach") reach(argv[3], argv[4], static_cast<int>(number(5)));
     if (mode == "memory") write_file(argv[3], static_cast<size_t>(number(4)));
