@@ -22,7 +22,6 @@ constexpr int storm = 10'000;
 /// As by default, but granted anew five times as often, so that what waits is out sooner.
 constexpr size_t burst = 50;
 constexpr milliseconds burst_period{50};
-constexpr long longest_gap_ms = sanitized ? 500 : 50;
 
 class BusStorm : public testing::Test {
   protected:
@@ -131,7 +130,7 @@ void fill_socket(BusDaemon& daemon) {
 TEST_F(BusStorm, TenThousandIncidentsBecomeABoundedNumberOfSignalsAndTheLoopGoesOn) {
     start(burst, burst_period);
     Subscriber subscriber;
-    std::vector<milliseconds> gaps;
+    std::vector<double> gaps;
     const int runs = full_form() ? 5 : 1;
     for (int i = 0; i < runs; ++i) {
         daemon_->on_loop([&] { daemon_->backend().open.clear(); });
@@ -146,13 +145,14 @@ TEST_F(BusStorm, TenThousandIncidentsBecomeABoundedNumberOfSignalsAndTheLoopGoes
         const std::chrono::duration<double> took = Clock::now() - begun;
         const size_t told = subscriber.signals().size() - before;
         EXPECT_LE(told, burst * (took / burst_period + 1)) << "a burst each period and no more";
-        gaps.push_back(meter.longest());
+        gaps.push_back(meter.longest_part());
         RecordProperty("signals", static_cast<int>(told));
-        printf("signals %zu of %d, %.2f s, longest gap %ld ms\n", told, 3 * storm, took.count(),
-               static_cast<long>(gaps.back().count()));
+        printf("signals %zu of %d, %.2f s, longest gap %ld ms, %.0f %% of all\n", told, 3 * storm, took.count(),
+               static_cast<long>(meter.longest().count()), 100 * gaps.back());
     }
     std::sort(gaps.begin(), gaps.end());
-    EXPECT_LE(gaps[gaps.size() / 2].count(), longest_gap_ms) << "median of the longest gaps";
+    // A tenth of the storm comes in one turn; the rest of what it costs is spread over others.
+    EXPECT_LE(gaps[gaps.size() / 2], 1.0 / 3) << "of the thread's own time: median of the longest gaps";
     EXPECT_GT(daemon_->on_loop([&] { return daemon_->service().dropped_signals(); }), 0u);
     const auto incidents = call_manager({"ListIncidents"});
     EXPECT_THAT(incidents.output, testing::HasSubstr("a(sssto) 1 \"" + id_of(storm - 1)));
